@@ -1,0 +1,1 @@
+"""The plain Python behind the Triton models: importable and testable without Triton."""
