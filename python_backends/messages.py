@@ -1,12 +1,13 @@
 """Messages that cross the borders between the models of the ensemble.
 
-Arrays are C-contiguous. Shapes use T (prompt tokens), P (vision patches), N (vision items), F (mel frames), M (sounds).
+Arrays are C-contiguous. Shapes use T (prompt tokens), P (vision patches), N (vision items), F (mel frames), M
+(sounds).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
 
 
-class TrafficClass(str, Enum):
+class TrafficClass(StrEnum):
     """What makes a request heavy: the most expensive kind of media in it."""
 
     TEXT = "text"
@@ -26,7 +27,7 @@ class TrafficClass(str, Enum):
 
 @dataclass(frozen=True)
 class OmniRequest:
-    """The public contract of the ensembles, as it came in: nothing is validated yet. None means the input was absent."""
+    """The public contract of the ensembles as it came in, not validated yet. None: the input was absent."""
 
     text_input: bytes | None = None
     messages: bytes | None = None
@@ -104,8 +105,9 @@ class PreparedRequest:
     """What preprocess makes of an `OmniRequest`.
 
     Vision items are images and videos together, in the order in which their placeholder tokens stand in the prompt;
-    so are sounds (a video's sound track is a sound of its own). The k-th embedding row of an encoder belongs to the k-th
-    placeholder token of its kind. A media key is the hex digest of the encoded bytes, the size and the decode options.
+    so are sounds (a video's sound track is a sound of its own). The k-th embedding row of an encoder belongs to the
+    k-th placeholder token of its kind. A media key is the hex digest of the encoded bytes, the size and the decode
+    options.
     """
 
     key: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 from python_backends.messages import FloatArray, IntArray, RequestCost, SamplingParams, TrafficClass
 
 
-class FinishReason(str, Enum):
+class FinishReason(StrEnum):
     """Why a sequence ended."""
 
     STOP = "stop"  # end-of-sequence token

@@ -1,0 +1,1 @@
+"""Triton on one machine without containers: install, preflight, start and stop."""

@@ -1,0 +1,106 @@
+"""The Triton model `postprocess`: chunks of tokens in, pieces of text out.
+
+It runs once for each chunk of the thinker and answers with no response or one. Here a client that left is noticed
+(Triton does not tell the running thinker), and the thinker is told to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from python_backends.engine_folder import EngineFolder
+from python_backends.postprocess.detokenizer import Vocabulary
+from python_backends.postprocess.stream import Piece, ThinkerChunk
+from python_backends.postprocess.table import StreamTable
+from python_backends.triton.parameters import model_parameters, refuse_unknown
+from python_backends.triton.responses import finish, send, send_error, send_error_sentence
+from python_backends.triton.tensors import RequestReader, string_tensor, tensor
+from python_backends.wire import response_spec_from_json, thinker_usage_from_json, token_logprobs_from_json
+
+logger = logging.getLogger(__name__)
+
+
+class PostprocessModel:
+    """See the module."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        refuse_unknown(model_parameters(args))
+        self._streams = StreamTable(Vocabulary.from_file(EngineFolder.open().file("tokenizer.json")))
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        for request in requests:
+            sender = request.get_response_sender()
+            key = ""
+            try:
+                reader = RequestReader(request)
+                key = reader.text("request_key")
+                if request.is_cancelled():
+                    self._abandon(key)
+                    finish(sender)
+                elif failure := reader.string("error"):
+                    self._streams.drop(key)
+                    send_error_sentence(sender, failure.decode())
+                else:
+                    self._push(sender, read_chunk(key, reader))
+            except Exception as error:
+                self._abandon(key)
+                send_error(sender, error)
+
+    def _push(self, sender: Any, chunk: ThinkerChunk) -> None:
+        outcome = self._streams.push(chunk)
+        for piece in outcome.pieces:
+            send(sender, _tensors(piece))
+        finish(sender)
+        if outcome.stop_thinker:
+            stop_thinker(chunk.key)
+
+    def _abandon(self, key: str) -> None:
+        self._streams.drop(key)
+        try:
+            stop_thinker(key)
+        except Exception:
+            logger.exception("the thinker could not be told to stop %s", key)
+
+
+def read_chunk(key: str, reader: RequestReader) -> ThinkerChunk:
+    """One response of the thinker."""
+    ids = reader.array("output_ids")
+    spec, logprobs = reader.string("response_spec"), reader.string("output_logprobs")
+    reason, usage = reader.string("finish_reason"), reader.string("thinker_usage")
+    return ThinkerChunk(
+        key=key,
+        index=int(reader.required("chunk_index")[0]),
+        spec=None if spec is None else response_spec_from_json(spec.decode()),
+        token_ids=() if ids is None else tuple(ids.tolist()),
+        logprobs=() if logprobs is None else token_logprobs_from_json(logprobs.decode()),
+        finish_reason=None if reason is None else reason.decode(),
+        usage=None if usage is None else thinker_usage_from_json(usage.decode()),
+    )
+
+
+def stop_thinker(key: str) -> None:
+    """Ask the thinker to give up a sequence; it does not matter whether it still runs."""
+    request = pb_utils.InferenceRequest(
+        model_name="thinker",
+        requested_output_names=[],
+        inputs=[string_tensor("request_key", key), tensor("stop", np.array([True]))],
+    )
+    for response in request.exec(decoupled=True):
+        if response.has_error():
+            logger.error("the thinker refused to stop %s: %s", key, response.error().message())
+
+
+def _tensors(piece: Piece) -> list[Any]:
+    tensors = [string_tensor("text_output", piece.text)]
+    if piece.finish_reason is not None:
+        tensors.append(string_tensor("finish_reason", piece.finish_reason))
+    if piece.usage is not None:
+        tensors.append(string_tensor("usage", piece.usage.to_json()))
+    if piece.logprobs_json is not None:
+        tensors.append(string_tensor("logprobs", piece.logprobs_json))
+    return tensors
