@@ -23,8 +23,8 @@ class FinishReason(StrEnum):
 class GenerationRequest:
     """A prompt with its media embeddings.
 
-    Rows of `vision_embeddings` and `audio_embeddings` fill the placeholder tokens in prompt order. Vision rows are as wide as
-    1 + L hidden sizes: the embedding, then L deepstack features (Qwen3-Omni, `deepstack_visual_indexes`).
+    Rows of `vision_embeddings` and `audio_embeddings` fill the placeholder tokens in prompt order. Vision rows are as
+    wide as 1 + L hidden sizes: the embedding, then L deepstack features (Qwen3-Omni, `deepstack_visual_indexes`).
     """
 
     key: str
