@@ -1,0 +1,1 @@
+"""Token ids to text pieces: detokenising, stop strings, finish reasons, log-probabilities and usage."""
