@@ -35,6 +35,7 @@ class TritonServer:
         self._extra = extra
         self._env = dict(env)
         self._process: subprocess.Popen[bytes] | None = None
+        self.exit_status: int | None = None  # negative: the signal that ended it
         # A killed stub leaves its region behind: a prefix of our own lets us remove it without touching others'.
         self._shm_prefix = f"omni_{uuid.uuid4().hex[:12]}_"
 
@@ -124,5 +125,6 @@ class TritonServer:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        self.exit_status = process.returncode
         for region in Path("/dev/shm").glob(f"{self._shm_prefix}*"):
             region.unlink(missing_ok=True)

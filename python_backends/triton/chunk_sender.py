@@ -25,6 +25,9 @@ from python_backends.wire import response_spec_to_json, thinker_usage_to_json, t
 
 STREAM_SECONDS = 0.02
 HEARTBEAT_SECONDS = 0.2
+# A chunk costs about 1 ms of processor time on its way through postprocess to the client. Nothing tells the thinker
+# when postprocess falls behind, so all streams together stay below what one busy core can carry.
+CHUNKS_PER_SECOND = 400
 
 logger = logging.getLogger(__name__)
 
@@ -57,13 +60,16 @@ class ChunkStream:
     index: int = 0
     tokens_sent: int = 0
 
-    def due(self) -> float:
-        """When the next chunk is to be sent, on the monotonic clock. The first token and the end never wait."""
+    def due(self, fair_share: float) -> float:
+        """When the next chunk is to be sent, on the monotonic clock. The first token and the end never wait.
+
+        `fair_share` is the least time between two chunks that leaves room for the other streams.
+        """
         if self.last is not None:
             return 0.0
         if self.token_ids and self.spec.streaming:
-            return self.sent_at + STREAM_SECONDS if self.tokens_sent else 0.0
-        return self.sent_at + HEARTBEAT_SECONDS
+            return self.sent_at + max(STREAM_SECONDS, fair_share) if self.tokens_sent else 0.0
+        return self.sent_at + max(HEARTBEAT_SECONDS, fair_share)
 
     def pop(self, now: float) -> Chunk:
         """Everything since the last chunk."""
@@ -122,7 +128,8 @@ class ChunkSender:
         while True:
             with self._changed:
                 now = time.monotonic()
-                dues = [(stream.due(), stream) for stream in self._streams.values()]
+                fair_share = len(self._streams) / CHUNKS_PER_SECOND
+                dues = [(stream.due(fair_share), stream) for stream in self._streams.values()]
                 chunks = [stream.pop(now) for due, stream in dues if due <= now]
                 for chunk in chunks:
                     if chunk.last is not None:

@@ -1,0 +1,57 @@
+"""Requests for the tests of this folder, and what their answers have to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Any
+
+from omni_client import Answer, GenerateRequest, OmniClient, Sampling
+
+from tests.parity.prompts import MAX_TOKENS, Prompt, files
+from tests.parity.references import Reference
+
+GREEDY = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
+
+
+def request_of(prompt: Prompt, sampling: Sampling = GREEDY) -> GenerateRequest:
+    """A prompt of the parity tests as a client sends it."""
+    messages = prompt.messages_json()
+    return GenerateRequest(
+        text=prompt.text,
+        messages=None if messages is None else json.loads(messages),
+        image=files(prompt.images),
+        audio=files(prompt.sounds),
+        video=files(prompt.films),
+        tools=prompt.tools,
+        use_audio_in_video=prompt.use_audio_in_video,
+        sampling=sampling,
+    )
+
+
+def tokens_of(answer: Answer) -> list[tuple[str, tuple[int, ...] | None]]:
+    """The answer's tokens, as its log-probabilities spell them."""
+    assert answer.logprobs is not None
+    return [(entry["token"], tuple(entry["bytes"] or ())) for entry in answer.logprobs["content"]]
+
+
+def ask(client: OmniClient, prompt: Prompt, **sampling: Any) -> Answer:
+    """Send a prompt and collect the streamed answer."""
+    changed = dataclasses.replace(GREEDY, **sampling)
+    with client.stream(request_of(prompt, changed)) as pieces:
+        return Answer.from_pieces(pieces)
+
+
+def certain_tokens(reference: Reference, name: str) -> int:
+    """How many tokens of an answer stand clear of rounding: all before the first near-tie."""
+    answer = reference.answers[name]
+    for step, margin in enumerate(answer.margins):
+        if margin < 8 * reference.logit_noise:
+            return step
+    return len(answer.margins)
+
+
+def shuffled(items: list[Any], seed: int) -> list[Any]:
+    """The same items in another order."""
+    return random.Random(seed).sample(items, len(items))
