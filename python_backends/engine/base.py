@@ -60,7 +60,8 @@ class SequenceTimes:
 class TokenEvent:
     """Tokens that a step made for one sequence. The last event of a sequence, and only that, has a finish reason.
 
-    The end-of-sequence token itself is not among `token_ids`. `error` is set when the reason is ERROR.
+    `times` come with the first token and with the last event. The end-of-sequence token itself is not among
+    `token_ids`. `error` is set when the reason is ERROR.
     """
 
     key: str

@@ -232,7 +232,8 @@ class OnnxEngine(Engine):
         if sequence.generated == sequence.sampling.max_tokens:
             self._end(sequence, "finished")
             return _last(sequence, FinishReason.LENGTH, (token,), logprobs)
-        return TokenEvent(sequence.key, (token,), logprobs)
+        times = sequence.times() if sequence.generated == 1 else None
+        return TokenEvent(sequence.key, (token,), logprobs, times=times)
 
     def _fail(self, sequences: Several[Sequence], error: Exception) -> None:
         """End the sequences of a failed step; all there are, if it failed before it was planned."""

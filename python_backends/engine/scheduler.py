@@ -51,12 +51,25 @@ class Scheduler:
         self._max_step_tokens = max_step_tokens
 
     def plan(self) -> list[StepRow]:
-        """Admit who fits, then share out the step's tokens: generating sequences first, then prompts, oldest first."""
+        """Admit who fits, then share out the step's tokens: generating sequences first, then prompts.
+
+        The oldest prompt is sure of half of what is left. Shorter ones go before it with the other half, so that a few
+        words do not wait until a video is read; longer ones get what remains.
+        """
         self._admit()
         budget = self._max_step_tokens
         planned: dict[Sequence, StepRow] = {}
-        for sequence in sorted(self.running, key=lambda running: running.pending > 1):
-            count = min(sequence.pending, self._prefill_chunk, budget)
+        generating = [sequence for sequence in self.running if sequence.pending == 1]
+        reading = [sequence for sequence in self.running if sequence.pending > 1]
+        oldest = reading[0] if reading else None
+        half = (budget - len(generating)) // 2
+        reserved = min(oldest.pending, self._prefill_chunk, half) if oldest else 0
+        shorter = sorted((s for s in reading if oldest and s.pending < oldest.pending), key=lambda s: s.pending)
+        longer = [sequence for sequence in reading if sequence not in shorter]  # begins with the oldest
+        for sequence in generating + shorter + longer:
+            if sequence is oldest:
+                reserved = 0
+            count = min(sequence.pending, self._prefill_chunk, budget - reserved)
             if count and self._make_room(sequence, sequence.computed + count, planned):
                 assert sequence.slot is not None
                 planned[sequence] = StepRow(sequence, sequence.slot, count)

@@ -7,6 +7,7 @@ left.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from python_backends.engine.base import TokenEvent, TokenLogprob
+from python_backends.engine.base import SequenceTimes, TokenEvent, TokenLogprob
 from python_backends.messages import ResponseSpec
 from python_backends.postprocess.usage import ThinkerUsage
 from python_backends.triton.responses import error_sentence, send, send_last
@@ -43,6 +44,7 @@ class Chunk:
     token_ids: list[int]
     logprobs: list[TokenLogprob]
     last: TokenEvent | None
+    times: SequenceTimes | None  # news of them
     tokens_sent: int
 
 
@@ -57,6 +59,7 @@ class ChunkStream:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     last: TokenEvent | None = None
+    times: SequenceTimes | None = None
     index: int = 0
     tokens_sent: int = 0
 
@@ -75,9 +78,17 @@ class ChunkStream:
         """Everything since the last chunk."""
         self.tokens_sent += len(self.token_ids)
         chunk = Chunk(
-            self.key, self.sender, self.index, self.spec, self.token_ids, self.logprobs, self.last, self.tokens_sent
+            self.key,
+            self.sender,
+            self.index,
+            self.spec,
+            self.token_ids,
+            self.logprobs,
+            self.last,
+            self.times,
+            self.tokens_sent,
         )
-        self.token_ids, self.logprobs = [], []
+        self.token_ids, self.logprobs, self.times = [], [], None
         self.index += 1
         self.sent_at = now
         return chunk
@@ -113,6 +124,7 @@ class ChunkSender:
                 return
             stream.token_ids += event.token_ids
             stream.logprobs += event.logprobs
+            stream.times = event.times or stream.times
             if event.finish_reason is not None:
                 stream.last = event
             self._changed.notify()
@@ -157,15 +169,8 @@ class ChunkSender:
 
 def _last_tensors(chunk: Chunk, event: TokenEvent) -> list[Any]:
     assert event.finish_reason is not None
-    times = event.times
-    usage = ThinkerUsage(
-        completion_tokens=chunk.tokens_sent,
-        cached_tokens=event.cached_tokens,
-        times_ms={} if times is None else {"queue": times.queue, "prefill": times.prefill, "decode": times.decode},
-    )
     tensors = _tensors(chunk)
     tensors.append(string_tensor("finish_reason", event.finish_reason.value))
-    tensors.append(string_tensor("thinker_usage", thinker_usage_to_json(usage)))
     if event.error is not None:
         # An error response would skip postprocess, which has to forget the sequence: it answers with the error.
         tensors.append(string_tensor("error", error_sentence(event.error)))
@@ -180,4 +185,11 @@ def _tensors(chunk: Chunk) -> list[Any]:
         tensors.append(tensor("output_ids", np.array(chunk.token_ids, dtype=np.int32)))
     if chunk.logprobs:
         tensors.append(string_tensor("output_logprobs", token_logprobs_to_json(chunk.logprobs)))
+    if chunk.times is not None:  # also with the first token, for an answer that postprocess ends at a stop string
+        usage = ThinkerUsage(
+            completion_tokens=chunk.tokens_sent,
+            cached_tokens=chunk.last.cached_tokens if chunk.last else 0,
+            times_ms={name: round(value, 3) for name, value in dataclasses.asdict(chunk.times).items()},
+        )
+        tensors.append(string_tensor("thinker_usage", thinker_usage_to_json(usage)))
     return tensors

@@ -7,6 +7,7 @@ It runs once for each chunk of the thinker and answers with no response or one. 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ from python_backends.postprocess.detokenizer import Vocabulary
 from python_backends.postprocess.stream import Piece, ThinkerChunk
 from python_backends.postprocess.table import StreamTable
 from python_backends.triton.parameters import model_parameters, refuse_unknown
-from python_backends.triton.responses import finish, send, send_error, send_error_sentence
+from python_backends.triton.responses import error_sentence, finish, send, send_error_sentence
 from python_backends.triton.tensors import RequestReader, string_tensor, tensor
 from python_backends.wire import response_spec_from_json, thinker_usage_from_json, token_logprobs_from_json
+
+MAX_FAILED = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -30,34 +33,49 @@ class PostprocessModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         refuse_unknown(model_parameters(args))
+        self._failed: OrderedDict[str, str] = OrderedDict()
         self._streams = StreamTable(Vocabulary.from_file(EngineFolder.open().file("tokenizer.json")))
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
             sender = request.get_response_sender()
-            key = ""
+            reader = RequestReader(request)
+            key = reader.text("request_key")
+            if request.is_cancelled():
+                self._abandon(key)
+                finish(sender)
+                continue
+            last = reader.string("finish_reason") is not None
             try:
-                reader = RequestReader(request)
-                key = reader.text("request_key")
-                if request.is_cancelled():
-                    self._abandon(key)
-                    finish(sender)
-                elif failure := reader.string("error"):
-                    self._streams.drop(key)
-                    send_error_sentence(sender, failure.decode())
-                else:
-                    self._push(sender, read_chunk(key, reader))
+                self._answer(sender, key, reader)
             except Exception as error:
                 self._abandon(key)
-                send_error(sender, error)
+                self._failed[key] = error_sentence(error)
+                if len(self._failed) > MAX_FAILED:
+                    self._failed.popitem(last=False)
+            self._end_failed(sender, key, last)
 
-    def _push(self, sender: Any, chunk: ThinkerChunk) -> None:
-        outcome = self._streams.push(chunk)
+    def _answer(self, sender: Any, key: str, reader: RequestReader) -> None:
+        if failure := reader.string("error"):
+            self._streams.drop(key)
+            self._failed[key] = failure.decode()
+        if key in self._failed:
+            return
+        outcome = self._streams.push(read_chunk(key, reader))
         for piece in outcome.pieces:
             send(sender, _tensors(piece))
-        finish(sender)
         if outcome.stop_thinker:
-            stop_thinker(chunk.key)
+            stop_thinker(key)
+
+    def _end_failed(self, sender: Any, key: str, last: bool) -> None:
+        """Finish the chunk. An error waits for the thinker's last chunk.
+
+        Triton never ends an ensemble request whose later step fails while an earlier one still responds.
+        """
+        if last and key in self._failed:
+            send_error_sentence(sender, self._failed.pop(key))
+        else:
+            finish(sender)
 
     def _abandon(self, key: str) -> None:
         self._streams.drop(key)

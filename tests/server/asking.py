@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import random
 from typing import Any
 
 from omni_client import Answer, GenerateRequest, OmniClient, Sampling
 
 from tests.parity.prompts import MAX_TOKENS, Prompt, files
-from tests.parity.references import Reference
 
 GREEDY = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
 
@@ -41,17 +39,3 @@ def ask(client: OmniClient, prompt: Prompt, **sampling: Any) -> Answer:
     changed = dataclasses.replace(GREEDY, **sampling)
     with client.stream(request_of(prompt, changed)) as pieces:
         return Answer.from_pieces(pieces)
-
-
-def certain_tokens(reference: Reference, name: str) -> int:
-    """How many tokens of an answer stand clear of rounding: all before the first near-tie."""
-    answer = reference.answers[name]
-    for step, margin in enumerate(answer.margins):
-        if margin < 8 * reference.logit_noise:
-            return step
-    return len(answer.margins)
-
-
-def shuffled(items: list[Any], seed: int) -> list[Any]:
-    """The same items in another order."""
-    return random.Random(seed).sample(items, len(items))

@@ -16,11 +16,11 @@ REQUESTS = 32
 
 
 def mixed_requests() -> list[tuple[Prompt, dict[str, object]]]:
-    """Prompts of every kind; a third of them sampled with a seed, lengths from 8 to 64 tokens."""
+    """Prompts of every kind; a third of them sampled with a seed, lengths from 32 to 256 tokens."""
     chooser = random.Random(7)
     requests: list[tuple[Prompt, dict[str, object]]] = []
     for number in range(REQUESTS):
-        sampling: dict[str, object] = {"max_tokens": chooser.randint(8, 64), "ignore_eos": True, "logprobs": 0}
+        sampling: dict[str, object] = {"max_tokens": chooser.randint(32, 256), "ignore_eos": True, "logprobs": 0}
         if number % 3 == 0:
             sampling |= {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "seed": 1000 + number}
         requests.append((PROMPTS[number * len(PROMPTS) // REQUESTS], sampling))
@@ -32,7 +32,7 @@ def test_32_mixed_requests_at_random_moments_answer_as_they_do_alone(client: Omn
     alone = [ask(client, prompt, **sampling) for prompt, sampling in requests]
     assert wait_until(metrics.idle, 2.0)
     steps_before = metrics.steps_by_rows()
-    delays = [random.Random(number).uniform(0.0, 1.5) for number in range(REQUESTS)]
+    delays = [random.Random(number).uniform(0.0, 0.5) for number in range(REQUESTS)]
 
     def later(number: int) -> Answer:
         time.sleep(delays[number])

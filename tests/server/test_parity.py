@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from python_backends.engine_folder import EngineFolder
 from tests.parity.prompts import PROMPTS, Prompt
 from tests.parity.references import Reference
-from tests.server.asking import ask, certain_tokens, tokens_of
+from tests.server.asking import ask, tokens_of
 from tests.server.conftest import start
 
 
@@ -45,7 +45,7 @@ def wide(wide_engines: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def check(checkpoint: Checkpoint, prompt: Prompt) -> None:
     expected = checkpoint.reference.answers[prompt.name]
     answer = ask(checkpoint.client, prompt, logprobs=0)
-    certain = certain_tokens(checkpoint.reference, prompt.name)
+    certain = checkpoint.reference.certain_steps(prompt.name)
     found = [token for token, _ in tokens_of(answer)]
     assert found[:certain] == checkpoint.spelled(expected.tokens)[:certain]
     if certain == len(expected.margins):

@@ -203,13 +203,15 @@ def test_an_end_of_turn_token_ends_the_answer_and_is_not_part_of_it(folder: Engi
         assert ask(engine, ignoring).tokens() == tokens
 
 
-def test_the_last_event_tells_where_the_time_went(folder: EngineFolder) -> None:
+def test_the_first_token_and_the_last_event_tell_where_the_time_went(folder: EngineFolder) -> None:
     with running(folder) as engine:
         listener = ask(engine, text_request("key", 40, 5))
         times = listener.last().times
         assert times is not None
         assert min(times.queue, times.prefill, times.decode) > 0
-        assert all(event.times is None for event in listener.events[:-1])
+        first, *between = listener.events[:-1]
+        assert first.times is not None and first.times.prefill > 0
+        assert all(event.times is None for event in between)
         stats = engine.stats()
         assert (stats.prefill_tokens, stats.decode_tokens, stats.finished) == (40, 7, 1)
 

@@ -82,6 +82,20 @@ def test_generating_sequences_come_before_older_prompts() -> None:
     assert list(counts(scheduler.plan()).items()) == [("1", 1), ("0", 8)]
 
 
+def test_a_short_prompt_overtakes_a_long_one_which_still_keeps_half_of_the_step() -> None:
+    scheduler = make_scheduler(chunk=16, step=16)
+    enter(scheduler, make_sequence(0, 60))
+    compute(scheduler, scheduler.plan())
+    enter(scheduler, make_sequence(1, 6), make_sequence(2, 3))
+    assert counts(scheduler.plan()) == {"2": 3, "1": 5, "0": 8}
+
+
+def test_a_longer_prompt_waits_for_an_older_shorter_one() -> None:
+    scheduler = make_scheduler(chunk=16, step=16)
+    enter(scheduler, make_sequence(0, 30), make_sequence(1, 40))
+    assert counts(scheduler.plan()) == {"0": 16}
+
+
 def test_a_freed_slot_is_taken_in_the_next_step() -> None:
     scheduler = make_scheduler(slots=2)
     first, second, third = (make_sequence(order, 3) for order in range(3))
