@@ -15,9 +15,12 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from python_backends.encoders.audio import AudioEncoder, AudioItem
+from python_backends.encoders.cache import CacheStats
 from python_backends.encoders.vision import VisionEncoder, VisionItem
 from python_backends.engine_folder import EngineFolder
 from python_backends.messages import FloatArray
+from python_backends.triton.encoder_metrics import FAMILIES, samples
+from python_backends.triton.metric_board import MetricBoard
 from python_backends.triton.parameters import model_parameters, refuse_unknown, take_int
 from python_backends.triton.responses import error_response
 from python_backends.triton.tensors import RequestReader, scalar_tensor, tensor
@@ -36,10 +39,16 @@ class EncoderModel(ABC, Generic[Item]):
         cache_bytes = take_int(parameters, "cache_bytes", 256 * 2**20)
         refuse_unknown(parameters)
         self.load(EngineFolder.open(), threads, cache_bytes)
+        self._board = MetricBoard(FAMILIES, args["model_name"], args["model_version"])
+        self._board.publish(samples(self.cache_stats()))
 
     @abstractmethod
     def load(self, engine: EngineFolder, threads: int, cache_bytes: int) -> None:
         """Make the encoder and warm it up."""
+
+    @abstractmethod
+    def cache_stats(self) -> CacheStats:
+        """Counters of the encoder's cache."""
 
     @abstractmethod
     def read(self, reader: RequestReader) -> list[Item]:
@@ -58,6 +67,7 @@ class EncoderModel(ABC, Generic[Item]):
             except Exception as error:
                 answers[index] = error_response(error)
         answers.update(self._answer(batch))
+        self._board.publish(samples(self.cache_stats()))
         return [answers[index] for index in range(len(requests))]
 
     def _answer(self, batch: Mapping[int, list[Item]]) -> dict[int, Any]:
@@ -98,6 +108,9 @@ class VisionEncoderModel(EncoderModel[VisionItem]):
         parts = zip(np.split(patches, ends), grids, keys, strict=True)
         return [VisionItem(part, (t, h, w), key.decode()) for part, (t, h, w), key in parts]
 
+    def cache_stats(self) -> CacheStats:
+        return self._encoder.cache.stats()
+
     def encode(self, items: Sequence[VisionItem]) -> list[FloatArray]:
         return self._encoder.encode(items)
 
@@ -117,6 +130,9 @@ class AudioEncoderModel(EncoderModel[AudioItem]):
         ends = np.cumsum(reader.required("audio_lengths"))[:-1]
         parts = zip(np.split(features, ends), keys, strict=True)
         return [AudioItem(part, key.decode()) for part, key in parts]
+
+    def cache_stats(self) -> CacheStats:
+        return self._encoder.cache.stats()
 
     def encode(self, items: Sequence[AudioItem]) -> list[FloatArray]:
         return self._encoder.encode(items)

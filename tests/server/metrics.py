@@ -17,15 +17,28 @@ class Metrics:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def family(self, name: str, label: str) -> dict[str, float]:
-        """Label value → number, for every sample of one family."""
+    def family(self, name: str, label: str, model: str | None = None) -> dict[str, float]:
+        """Label value → number, for every sample of one family (of one model)."""
         found = {}
         for line in httpx.get(self._url).text.splitlines():
             match = SAMPLE.match(line)
             if match and match[1] == name:
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', match[2]))
-                found[labels[label]] = float(match[3])
+                if model in (None, labels["model"]):
+                    found[labels[label]] = float(match[3])
         return found
+
+    def encoder_lookups(self, model: str) -> dict[str, float]:
+        """`hit`, `miss` and `eviction` of one encoder's cache."""
+        return self.family("omni_encoder_cache_total", "outcome", model)
+
+    def executions(self, model: str) -> float:
+        """How many times Triton called a model, a batch counting once."""
+        return self.family("nv_inference_exec_count", "model", model)[model]
+
+    def inferences(self, model: str) -> float:
+        """How many requests a model has served."""
+        return self.family("nv_inference_count", "model", model)[model]
 
     def slots_used(self) -> float:
         return self.family("omni_engine_slots", "state").get("used", 0.0)
