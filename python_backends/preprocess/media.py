@@ -20,7 +20,6 @@ from python_backends.preprocess.processor_config import ProcessorConfig
 from python_backends.preprocess.video import decode_video
 
 _POLL_SECONDS = 0.05  # how often a waiting request looks whether it was cancelled
-_KEY_BYTES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +77,11 @@ class MediaReader:
         jobs: dict[tuple[MediaKind, str], Future[Medium]] = {}
         order = []
         for part in parts:
-            identity = (part.kind, hashlib.blake2b(part.data, digest_size=_KEY_BYTES).hexdigest())
+            content = hashlib.sha256(part.data).hexdigest()
+            identity = (part.kind, content)
             order.append(identity)
             if identity not in jobs:
-                jobs[identity] = self._pool.submit(self._read, part, with_sound, room)
+                jobs[identity] = self._pool.submit(self._read, part, content, with_sound, room)
         try:
             waiting = list(jobs.values())
             while waiting:
@@ -98,33 +98,32 @@ class MediaReader:
         """End the threads; what they are reading is finished first."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _read(self, part: MediaPart, with_sound: bool, room: int) -> Medium:
+    def _read(self, part: MediaPart, content: str, with_sound: bool, room: int) -> Medium:
         started = time.perf_counter()
         if part.kind is MediaKind.IMAGE:
             rgb = decode_image(part.data, part.field, self._limits)
             decoded = time.perf_counter()
             patches = self._patches.image(rgb)
-            vision = Vision(patches.pixel_values, patches.grid, self._key(part, self._config.image))
+            vision = Vision(patches.pixel_values, patches.grid, _key(part.kind, content, self._config.image))
             return Medium(part.kind, vision, None, _milliseconds(started, decoded))
         if part.kind is MediaKind.AUDIO:
             samples = decode_audio(part.data, part.field, self._limits)
             decoded = time.perf_counter()
-            sound = Sound(self._mel.features(samples), self._key(part, self._config.mel))
+            sound = Sound(self._mel.features(samples), _key(part.kind, content, self._config.mel))
             return Medium(part.kind, None, sound, _milliseconds(started, decoded))
         video = decode_video(part.data, part.field, self._limits, with_sound, self._config.video, room)
         decoded = time.perf_counter()
         patches = self._patches.video(video.frames)
-        vision = Vision(patches.pixel_values, patches.grid, self._key(part, self._config.video))
+        vision = Vision(patches.pixel_values, patches.grid, _key(part.kind, content, self._config.video))
         track = None
         if video.sound is not None:
-            track = Sound(self._mel.features(video.sound), self._key(part, self._config.mel))
+            track = Sound(self._mel.features(video.sound), _key(part.kind, content, self._config.mel))
         return Medium(part.kind, vision, track, _milliseconds(started, decoded))
 
-    def _key(self, part: MediaPart, options: object) -> str:
-        """Names what an encoder makes of a part: a video's sound track has another key than its pictures."""
-        digest = hashlib.blake2b(f"{part.kind.value} {len(part.data)} {options!r}\0".encode(), digest_size=_KEY_BYTES)
-        digest.update(part.data)
-        return digest.hexdigest()
+
+def _key(kind: MediaKind, content: str, options: object) -> str:
+    """Names what an encoder makes of a part: a video's sound track has another key than its pictures."""
+    return hashlib.sha256(f"{kind.value} {content} {options!r}".encode()).hexdigest()
 
 
 def _milliseconds(started: float, decoded: float) -> tuple[float, float]:
