@@ -40,7 +40,7 @@ demo: engines triton ## Build, start Triton, ask about text, image, sound and vi
 	@$(RUN) -m demo
 
 serve: triton ## Keep the server up in the foreground (builds a small model if there is none)
-	@test -e "$${OMNI_ENGINES:-engines/current}" || $(MAKE) --no-print-directory engines
+	@test -n "$$OMNI_ENGINES" -o -e engines/current || $(MAKE) --no-print-directory engines
 	@$(RUN) -m deploy.local serve
 
 test: $(VENV)/.dev triton ## Run all tests: unit, parity against stored references, and a real server

@@ -26,9 +26,11 @@ def serve(config: ServerConfig) -> int:
         with server:
             print(f"ready: http://{config.address}:{config.http_port} grpc://{config.address}:{config.grpc_port}")
             print(f"metrics: http://{config.address}:{config.metrics_port}/metrics   log: {config.log}", flush=True)
-            return server.wait()
+            status = server.wait()
+            print(f"error: tritonserver ended by itself with status {status} (log: {config.log})", file=sys.stderr)
+            return 1
     except KeyboardInterrupt:
-        print("stopped", flush=True)
+        print("stopped" if server.exit_status == 0 else "stopped; requests were still running", flush=True)
         return 0
 
 

@@ -54,14 +54,14 @@ def make_venv(venv: str) -> str:
     if not os.path.exists(python):
         venv_module.EnvBuilder(with_pip=False, symlinks=True).create(venv)
     if subprocess.call([python, "-c", "import pip"], stderr=subprocess.DEVNULL) != 0:
-        subprocess.check_call([python, pip_of_this_python(), "install", "--quiet", "pip>=24"])
+        subprocess.check_call([python, pip_of_this_python(), "install", "-qq", "pip>=24"])
     return python
 
 
 def main(venv: str, lock: str) -> None:
     check_interpreter()
     python = make_venv(venv)
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     print("installing %s into %s (about a minute the first time)" % (lock, venv), flush=True)
     try:
         subprocess.check_call([*install, "--require-hashes", "-r", lock])

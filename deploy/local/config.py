@@ -20,6 +20,7 @@ class ServerConfig:
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = 8002
+    exit_seconds: int = 20  # that running requests get to finish when the server is stopped
     log: Path = ROOT / ".runtime" / "tritonserver.log"
 
     @classmethod

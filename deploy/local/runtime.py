@@ -71,7 +71,7 @@ def install(folder: Path = RUNTIME) -> TritonRuntime:
 
 
 def _download(folder: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check"]
     result = subprocess.run(
         [*pip, "--no-deps", "--require-hashes", "-r", str(LOCK), "-d", str(folder)], capture_output=True, text=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,11 @@ from deploy.local.config import ServerConfig
 from deploy.local.runtime import TritonRuntime
 
 READY_SECONDS = 120.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 10.0
+# Triton 24.10 keeps a whole HTTP body on the stack of the thread that reads it: with the usual 8 MB, a body of 6 MB
+# ends the process. This covers all that the limits of preprocess let through, and leaves room to refuse larger ones.
+STACK_KILOBYTES = 256 * 1024
+WITH_STACK = ("/bin/sh", "-c", f'ulimit -S -s {STACK_KILOBYTES}; exec "$0" "$@"')
 
 
 class ServerFailed(RuntimeError):
@@ -61,6 +66,7 @@ class TritonServer:
         config = self.config
         config.log.parent.mkdir(parents=True, exist_ok=True)
         command = [
+            *WITH_STACK,
             str(self._runtime.binary),
             f"--model-repository={config.repository}",
             f"--backend-directory={self._runtime.backends}",
@@ -71,7 +77,7 @@ class TritonServer:
             f"--grpc-port={config.grpc_port}",
             f"--metrics-address={config.address}",
             f"--metrics-port={config.metrics_port}",
-            "--exit-timeout-secs=20",
+            f"--exit-timeout-secs={config.exit_seconds}",
             "--disable-auto-complete-config",  # the configs are complete, and it would start every model twice
             *self._extra,
         ]
@@ -121,10 +127,13 @@ class TritonServer:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOP_SECONDS)
+                process.wait(self.config.exit_seconds + STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                process.kill()
                 process.wait()
+        # A server that gave up on a running request, or crashed, leaves the processes of its Python models behind.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         self.exit_status = process.returncode
         for region in Path("/dev/shm").glob(f"{self._shm_prefix}*"):
             region.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from python_backends.engine.base import SequenceTimes, TokenEvent, TokenLogprob
+from python_backends.errors import InvalidRequest
 from python_backends.messages import ResponseSpec
 from python_backends.postprocess.usage import ThinkerUsage
 from python_backends.triton.responses import error_sentence, send, send_last
@@ -106,8 +107,14 @@ class ChunkSender:
         self._thread.start()
 
     def open(self, key: str, sender: Any, spec: ResponseSpec) -> None:
-        """Register a sequence before it is submitted to the engine."""
+        """Register a sequence before it is submitted to the engine.
+
+        Raises:
+            InvalidRequest: a sequence of this key is running.
+        """
         with self._changed:
+            if key in self._streams:
+                raise InvalidRequest("request_key", f"{key} is running already", "a key of its own for each request")
             self._streams[key] = ChunkStream(key, sender, spec, sent_at=time.monotonic())
             self._changed.notify()
 
@@ -178,7 +185,11 @@ def _last_tensors(chunk: Chunk, event: TokenEvent) -> list[Any]:
 
 
 def _tensors(chunk: Chunk) -> list[Any]:
-    tensors = [string_tensor("request_key", chunk.key), scalar_tensor("chunk_index", chunk.index, np.int32)]
+    tensors = [
+        string_tensor("request_key", chunk.key),
+        scalar_tensor("chunk_index", chunk.index, np.int32),
+        scalar_tensor("sent_at", time.monotonic(), np.float64),
+    ]
     if chunk.index == 0:
         tensors.append(string_tensor("response_spec", response_spec_to_json(chunk.spec)))
     if chunk.token_ids:

@@ -18,8 +18,9 @@ from python_backends.engine_folder import EngineFolder
 from python_backends.postprocess.detokenizer import Vocabulary
 from python_backends.postprocess.stream import Piece, ThinkerChunk
 from python_backends.postprocess.table import StreamTable
+from python_backends.triton.lost_streams import LostStreams
 from python_backends.triton.parameters import model_parameters, refuse_unknown
-from python_backends.triton.responses import error_sentence, finish, send, send_error_sentence
+from python_backends.triton.responses import error_sentence, finish, send, send_error, send_error_sentence
 from python_backends.triton.tensors import RequestReader, string_tensor, tensor
 from python_backends.wire import response_spec_from_json, thinker_usage_from_json, token_logprobs_from_json
 
@@ -34,18 +35,27 @@ class PostprocessModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         refuse_unknown(model_parameters(args))
         self._failed: OrderedDict[str, str] = OrderedDict()
+        self._lost = LostStreams(self._give_up)
         self._streams = StreamTable(Vocabulary.from_file(EngineFolder.open().file("tokenizer.json")))
+
+    def finalize(self) -> None:
+        self._lost.close()
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
             sender = request.get_response_sender()
             reader = RequestReader(request)
-            key = reader.text("request_key")
+            try:
+                key = reader.text("request_key")
+            except Exception as error:  # only a client that calls this model itself
+                send_error(sender, error)
+                continue
+            last = reader.string("finish_reason") is not None
+            self._lost.seen(key, float(reader.required("sent_at")[0]), last)
             if request.is_cancelled():
                 self._abandon(key)
                 finish(sender)
                 continue
-            last = reader.string("finish_reason") is not None
             try:
                 self._answer(sender, key, reader)
             except Exception as error:
@@ -76,6 +86,10 @@ class PostprocessModel:
             send_error_sentence(sender, self._failed.pop(key))
         else:
             finish(sender)
+
+    def _give_up(self, key: str) -> None:
+        logger.error("the chunks of %s no longer arrive: the thinker is told to stop", key)
+        self._abandon(key)
 
     def _abandon(self, key: str) -> None:
         self._streams.drop(key)

@@ -1,12 +1,13 @@
 """The Triton model `preprocess`: the public inputs in, prompt and media tensors out.
 
-The model is decoupled so that `execute` never waits: prompts of text alone are answered at once, requests with media
+The model is decoupled so that `execute` never waits: short prompts of text alone are answered at once, all others
 go to worker threads that decode (a few at a time; the decoders release the interpreter lock) and then wait for the
 encoders.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ from python_backends.triton.responses import send_error, send_last
 from python_backends.triton.tensors import RequestReader, scalar_tensor, string_tensor, tensor
 from python_backends.wire import request_cost_to_json, response_spec_to_json
 
-MEDIA_MARKS = (b"data:", b"input_audio")
+INLINE_BYTES = 16 * 1024  # of text; more takes milliseconds to parse and tokenise
 
 
 class PreprocessModel:
@@ -47,10 +48,10 @@ class PreprocessModel:
             sender = request.get_response_sender()
             try:
                 omni = read_request(RequestReader(request))
-                if _has_media(omni):
-                    self._submit(sender, omni)
-                else:
+                if is_short_text(omni):
                     send_last(sender, prompt_tensors(self._preprocessor.prepare(omni)))
+                else:
+                    self._submit(sender, omni)
             except Exception as error:
                 send_error(sender, error)
 
@@ -61,9 +62,8 @@ class PreprocessModel:
     def _submit(self, sender: Any, omni: OmniRequest) -> None:
         with self._lock:
             if self._pending >= self._max_pending:
-                raise Overloaded(
-                    f"preprocess: {self._pending} requests with media are waiting; allowed: {self._max_pending}"
-                )
+                waiting = f"{self._pending} requests with media or long texts are waiting"
+                raise Overloaded(f"preprocess: {waiting}; allowed: {self._max_pending}")
             self._pending += 1
         self._workers.submit(self._work, sender, omni)
 
@@ -108,10 +108,23 @@ def read_request(reader: RequestReader) -> OmniRequest:
     )
 
 
-def _has_media(request: OmniRequest) -> bool:
+def is_short_text(request: OmniRequest) -> bool:
+    """Whether the request is a matter of microseconds: a little text and no media, however they are written."""
     if request.image or request.audio or request.video:
-        return True
-    return request.messages is not None and any(mark in request.messages for mark in MEDIA_MARKS)
+        return False
+    if sum(len(text or b"") for text in (request.text_input, request.messages, request.tools)) > INLINE_BYTES:
+        return False
+    return request.messages is None or _all_text(request.messages)
+
+
+def _all_text(messages: bytes) -> bool:
+    try:
+        turns = json.loads(messages)
+    except (ValueError, RecursionError):
+        return True  # it will be refused
+    contents = [turn.get("content") for turn in turns if isinstance(turn, dict)] if isinstance(turns, list) else []
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
 
 
 def prompt_tensors(prepared: PreparedRequest) -> list[Any]:

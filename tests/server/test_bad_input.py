@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import struct
@@ -134,6 +135,25 @@ def test_http_gives_bad_input_the_status_400(http_url: str) -> None:
     answer = httpx.post(f"{http_url}/v2/models/omni/generate", json={"text_input": "a", "temperature": -1.0})
     assert answer.status_code == 400
     assert "temperature" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("megabytes", [7, 20, 40])
+@pytest.mark.parametrize("route", ["generate", "generate_stream"])
+def test_a_large_http_body_is_refused_with_a_sentence(http_url: str, route: str, megabytes: int) -> None:
+    body = {"text_input": "a" * (megabytes << 20)}
+    answer = httpx.post(f"{http_url}/v2/models/omni/{route}", json=body, timeout=60.0)
+    assert answer.status_code == 400
+    assert "allowed: at most" in answer.text
+
+
+def test_media_in_messages_are_found_however_they_are_spelled(http_url: str) -> None:
+    encoded = base64.b64encode(jpeg()).decode()
+    part = '{"type": "image_url", "image_url": "D\\u0041TA:image/jpeg;base64,' + encoded + '"}'
+    spelled = '[{"role": "user", "content": [' + part + "]}]"
+    assert json.loads(spelled)
+    answer = httpx.post(f"{http_url}/v2/models/omni/generate", json={"messages": spelled, "max_tokens": 2})
+    assert answer.status_code == 200, answer.text
+    assert json.loads(answer.json()["usage"])["prompt_tokens_details"]["image_tokens"] > 0
 
 
 def test_a_sound_whose_header_claims_more_than_is_there_is_taken_as_far_as_it_goes(address: str) -> None:
