@@ -22,6 +22,8 @@ STOP_SECONDS = 10.0
 # Triton 24.10 keeps a whole HTTP body on the stack of the thread that reads it: with the usual 8 MB, a body of 6 MB
 # ends the process. This covers all that the limits of preprocess let through, and leaves room to refuse larger ones.
 STACK_KILOBYTES = 256 * 1024
+# Media pass through many threads; with a heap for each of them, the processes would keep several times what they need.
+MEMORY = {"MALLOC_ARENA_MAX": "2"}
 WITH_STACK = ("/bin/sh", "-c", f'ulimit -S -s {STACK_KILOBYTES}; exec "$0" "$@"')
 
 
@@ -57,6 +59,11 @@ class TritonServer:
             raise ServerFailed("the server was not started")
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start the process and wait until every model is ready.
 
@@ -81,7 +88,7 @@ class TritonServer:
             "--disable-auto-complete-config",  # the configs are complete, and it would start every model twice
             *self._extra,
         ]
-        env = {**self._runtime.environment(), "OMNI_ENGINES": str(config.engines.resolve()), **self._env}
+        env = {**self._runtime.environment(), "OMNI_ENGINES": str(config.engines.resolve()), **MEMORY, **self._env}
         with config.log.open("wb") as log:
             # Its own session: Ctrl-C in the terminal reaches us, and we stop it in order.
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True)

@@ -39,3 +39,20 @@ def ask(client: OmniClient, prompt: Prompt, **sampling: Any) -> Answer:
     changed = dataclasses.replace(GREEDY, **sampling)
     with client.stream(request_of(prompt, changed)) as pieces:
         return Answer.from_pieces(pieces)
+
+
+NEAR_TIE = 1e-3  # of log-probabilities; some ten times what rounding does to them
+
+
+def certain_tokens(answer: Answer) -> list[tuple[str, tuple[int, ...] | None]]:
+    """The tokens of a greedy answer, asked for with two alternatives, before the first near-tie.
+
+    What else is in the batch changes results by rounding, and with them a choice between equals.
+    """
+    assert answer.logprobs is not None
+    entries = answer.logprobs["content"]
+    for step, entry in enumerate(entries):
+        best, second = entry["top_logprobs"][:2]
+        if best["logprob"] - second["logprob"] < NEAR_TIE:
+            return tokens_of(answer)[:step]
+    return tokens_of(answer)

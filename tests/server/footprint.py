@@ -12,7 +12,10 @@ from deploy.local.server import TritonServer
 
 @dataclass(frozen=True)
 class Footprint:
-    """Sums over `tritonserver` and its Python stubs; `shared` counts the regions in /dev/shm."""
+    """Sums over `tritonserver` and its Python stubs.
+
+    `memory_mb` is what each process has to itself; `shared` counts the regions in /dev/shm.
+    """
 
     threads: int
     files: int
@@ -26,6 +29,6 @@ class Footprint:
         return cls(
             threads=sum(process.num_threads() for process in processes),
             files=sum(process.num_fds() for process in processes),
-            memory_mb=sum(process.memory_info().rss for process in processes) / 2**20,
+            memory_mb=sum(process.memory_full_info().uss for process in processes) / 2**20,
             shared=len(list(Path("/dev/shm").iterdir())),
         )

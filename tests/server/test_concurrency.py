@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from omni_client import Answer, OmniClient
 
 from tests.parity.prompts import PROMPTS, Prompt
-from tests.server.asking import ask, tokens_of
+from tests.server.asking import ask, certain_tokens, tokens_of
 from tests.server.metrics import Metrics, wait_until
 
 REQUESTS = 32
@@ -20,7 +20,7 @@ def mixed_requests() -> list[tuple[Prompt, dict[str, object]]]:
     chooser = random.Random(7)
     requests: list[tuple[Prompt, dict[str, object]]] = []
     for number in range(REQUESTS):
-        sampling: dict[str, object] = {"max_tokens": chooser.randint(32, 256), "ignore_eos": True, "logprobs": 0}
+        sampling: dict[str, object] = {"max_tokens": chooser.randint(32, 256), "ignore_eos": True, "logprobs": 2}
         if number % 3 == 0:
             sampling |= {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "seed": 1000 + number}
         requests.append((PROMPTS[number * len(PROMPTS) // REQUESTS], sampling))
@@ -42,9 +42,14 @@ def test_32_mixed_requests_at_random_moments_answer_as_they_do_alone(client: Omn
     with ThreadPoolExecutor(REQUESTS) as pool:
         together = list(pool.map(later, range(REQUESTS)))
 
-    for (prompt, _), before, now in zip(requests, alone, together, strict=True):
-        assert tokens_of(now) == tokens_of(before), prompt.name
-        assert (now.text, now.finish_reason) == (before.text, before.finish_reason), prompt.name
+    compared = 0
+    for number, ((prompt, _), before, now) in enumerate(zip(requests, alone, together, strict=True)):
+        sampled = number % 3 == 0
+        expected = tokens_of(before) if sampled else certain_tokens(before)
+        compared += len(expected)
+        assert tokens_of(now)[: len(expected)] == expected, prompt.name
+        assert now.finish_reason == before.finish_reason == "length", prompt.name
+    assert compared > 0.9 * sum(len(tokens_of(answer)) for answer in alone), "too many near-ties to prove anything"
     assert wait_until(metrics.idle, 2.0)
     time.sleep(0.2)  # metrics are published ten times a second
     shared = {rows: count - steps_before.get(rows, 0.0) for rows, count in metrics.steps_by_rows().items() if rows >= 4}
