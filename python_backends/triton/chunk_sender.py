@@ -29,7 +29,7 @@ STREAM_SECONDS = 0.02
 HEARTBEAT_SECONDS = 0.2
 # A chunk costs about 1 ms of processor time on its way through postprocess to the client. Nothing tells the thinker
 # when postprocess falls behind, so all streams together stay below what one busy core can carry.
-CHUNKS_PER_SECOND = 400
+CHUNKS_PER_SECOND = 200
 
 logger = logging.getLogger(__name__)
 

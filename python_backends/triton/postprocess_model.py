@@ -24,7 +24,7 @@ from python_backends.triton.responses import error_sentence, finish, send, send_
 from python_backends.triton.tensors import RequestReader, string_tensor, tensor
 from python_backends.wire import response_spec_from_json, thinker_usage_from_json, token_logprobs_from_json
 
-MAX_FAILED = 1024
+MAX_REMEMBERED = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class PostprocessModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         refuse_unknown(model_parameters(args))
         self._failed: OrderedDict[str, str] = OrderedDict()
+        self._abandoned: OrderedDict[str, None] = OrderedDict()
         self._lost = LostStreams(self._give_up)
         self._streams = StreamTable(Vocabulary.from_file(EngineFolder.open().file("tokenizer.json")))
 
@@ -61,7 +62,7 @@ class PostprocessModel:
             except Exception as error:
                 self._abandon(key)
                 self._failed[key] = error_sentence(error)
-                if len(self._failed) > MAX_FAILED:
+                if len(self._failed) > MAX_REMEMBERED:
                     self._failed.popitem(last=False)
             self._end_failed(sender, key, last)
 
@@ -92,6 +93,12 @@ class PostprocessModel:
         self._abandon(key)
 
     def _abandon(self, key: str) -> None:
+        """Forget a stream and stop the thinker, once: chunks that were on their way may still come by the dozen."""
+        if key in self._abandoned:
+            return
+        self._abandoned[key] = None
+        if len(self._abandoned) > MAX_REMEMBERED:
+            self._abandoned.popitem(last=False)
         self._streams.drop(key)
         try:
             stop_thinker(key)
