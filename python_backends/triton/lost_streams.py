@@ -1,7 +1,7 @@
 """Finds streams whose chunks no longer arrive, although the thinker sends each at least a heartbeat.
 
-Triton stops passing a request's chunks on once anything in the request has failed, and tells nobody. Without this watch
-the thinker would write such an answer to its end.
+A safety net: should Triton stop passing the chunks of a failed request on, nobody would tell the thinker, which would
+write the answer to its end.
 """
 
 from __future__ import annotations
