@@ -6,7 +6,8 @@ Arrays are C-contiguous. Shapes use T (prompt tokens), P (vision patches), N (vi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -98,6 +99,19 @@ class ResponseSpec:
     audio_tokens: int
     video_tokens: int
     times_ms: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ThinkerUsage:
+    """The thinker's part of the account.
+
+    It is complete on the thinker's last chunk. An earlier chunk may carry what is known so far, so that an answer that
+    ends at a stop string, before the last chunk, can report it.
+    """
+
+    completion_tokens: int
+    cached_tokens: int
+    times_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,7 @@ from typing import Any
 
 from python_backends.engine.base import TokenLogprob
 from python_backends.errors import OmniError
-from python_backends.messages import RequestCost, ResponseSpec
-from python_backends.postprocess.usage import ThinkerUsage
+from python_backends.messages import RequestCost, ResponseSpec, ThinkerUsage
 
 LOWEST_LOGPROB = -9999.0
 """Stands for a probability of zero (and for NaN): JSON knows no infinity. vLLM reports the same number."""

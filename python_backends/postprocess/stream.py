@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from python_backends.engine.base import TokenLogprob
 from python_backends.errors import OmniError
-from python_backends.messages import ResponseSpec
+from python_backends.messages import ResponseSpec, ThinkerUsage
 from python_backends.postprocess.detokenizer import Detokenizer, Vocabulary
 from python_backends.postprocess.logprobs import LogprobLedger
 from python_backends.postprocess.stop_strings import StopFilter
 from python_backends.postprocess.tool_calls import has_tool_call
-from python_backends.postprocess.usage import ThinkerUsage, Usage
+from python_backends.postprocess.usage import Usage
 
 
 class ChunkError(OmniError):

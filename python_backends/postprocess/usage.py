@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from python_backends.messages import ResponseSpec
-
-
-@dataclass(frozen=True)
-class ThinkerUsage:
-    """The thinker's part of the account.
-
-    It is complete on the thinker's last chunk. An earlier chunk may carry what is known so far, so that an answer that
-    ends at a stop string, before the last chunk, can report it.
-    """
-
-    completion_tokens: int
-    cached_tokens: int
-    times_ms: Mapping[str, float] = field(default_factory=dict)
+from python_backends.messages import ResponseSpec, ThinkerUsage
 
 
 @dataclass(frozen=True)

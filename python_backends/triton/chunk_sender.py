@@ -19,8 +19,7 @@ import numpy as np
 
 from python_backends.engine.base import SequenceTimes, TokenEvent, TokenLogprob
 from python_backends.errors import InvalidRequest
-from python_backends.messages import ResponseSpec
-from python_backends.postprocess.usage import ThinkerUsage
+from python_backends.messages import ResponseSpec, ThinkerUsage
 from python_backends.triton.responses import error_sentence, send, send_last
 from python_backends.triton.tensors import scalar_tensor, string_tensor, tensor
 from python_backends.wire import response_spec_to_json, thinker_usage_to_json, token_logprobs_to_json

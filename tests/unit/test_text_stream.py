@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from python_backends.engine.base import TokenLogprob
 from python_backends.errors import Overloaded
-from python_backends.messages import ResponseSpec
+from python_backends.messages import ResponseSpec, ThinkerUsage
 from python_backends.postprocess.stream import ChunkError, Piece, ThinkerChunk
 from python_backends.postprocess.table import Outcome, StreamTable
-from python_backends.postprocess.usage import ThinkerUsage
 from tests.unit.byte_tokenizer import TOKENIZER, VOCABULARY, id_of, ids_of, logprobs_of, spec
 
 THINKER_USAGE = ThinkerUsage(completion_tokens=77, cached_tokens=4, times_ms={"decode": 9.0})

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from python_backends.engine.base import TokenLogprob
 from python_backends.errors import ErrorCode
-from python_backends.messages import ResponseSpec
-from python_backends.postprocess.usage import ThinkerUsage, Usage
+from python_backends.messages import ResponseSpec, ThinkerUsage
+from python_backends.postprocess.usage import Usage
 from python_backends.wire import (
     LOWEST_LOGPROB,
     WireError,
